@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import math
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -18,10 +18,9 @@ from rlweave.components.memories.trajectory_columns import TrajectoryColumns
 from rlweave.envs import StepResult, VectorEnv
 from rlweave.envs.seeding import derived_seed
 from rlweave.flow import Episode, SampleBatch
+from rlweave.tree import tree_map
 
 Transition = dict[str, Any]
-#: Makes an item; a generator that pauses while environments step.
-Sampling = Generator[None, None, SampleBatch]
 
 
 class EnvWorker(Worker):
@@ -111,13 +110,9 @@ class EnvWorker(Worker):
             self._episodes += [Episode(e.episode_return, e.length, info=e.info) for e in result.episodes]
         self._observations, self._episode_start = result.observations, result.episode_start
         row, self._step = self._step, {}
-        return {
-            **row,
-            "rewards": result.rewards,
-            "terminated": result.terminated,
-            "truncated": result.truncated,
-            "next_observations": result.next_observations,
-        }
+        row["rewards"], row["terminated"], row["truncated"] = result.rewards, result.terminated, result.truncated
+        row["next_observations"] = result.next_observations
+        return row
 
     def _count(self, valid: np.ndarray) -> int:
         """Counts the transitions of one vector step, and returns how many they are."""
@@ -160,21 +155,28 @@ class AlternatingWorker(EnvWorker):
     def finish_step(self, result: StepResult) -> SampleBatch | None:
         """Takes in and counts the step that the environments have taken; the item that is complete with it, if any."""
 
-    def _sampling(self) -> Sampling:
-        """Makes the next item of its own half."""
-        item = None
-        while item is None:
-            actions, extra, recurrent_state = self.act(*self.act_on())
-            self.begin_step(actions, extra, recurrent_state)
-            self.env.begin_step(self.agent.env_actions(actions))
-            yield
-            item = self.finish_step(self.env.finish_step())
-        return item
+    def _begin(self) -> None:
+        """Acts, and lets the environments of its own half begin a step."""
+        actions, extra, recurrent_state = self.act(*self.act_on())
+        self.begin_step(actions, extra, recurrent_state)
+        self.env.begin_step(self.agent.env_actions(actions))
 
     def sample(self) -> SampleBatch:
         """The next item: each half's, side by side."""
-        items = _by_turns([half._sampling() for half in self.halves])
-        return items[0] if len(items) == 1 else self._joined(items)
+        halves = self.halves
+        for half in halves:
+            half._begin()
+        items: dict[int, SampleBatch] = {}
+        while len(items) < len(halves):
+            for number, half in enumerate(halves):
+                if number in items:
+                    continue
+                item = half.finish_step(half.env.finish_step())
+                if item is None:
+                    half._begin()
+                else:
+                    items[number] = item
+        return items[0] if len(items) == 1 else self._joined([items[number] for number in range(len(halves))])
 
     def _joined(self, items: Sequence[SampleBatch]) -> SampleBatch:
         """The items of both halves as one."""
@@ -207,19 +209,6 @@ class AlternatingWorker(EnvWorker):
     def episode_stats(self) -> Sequence[Episode]:
         others = () if self.other_half is None else self.other_half.episode_stats()
         return [*super().episode_stats(), *others]
-
-
-def _by_turns(samplings: Sequence[Sampling]) -> list[SampleBatch]:
-    """The items of several generators that take turns."""
-    items: dict[int, SampleBatch] = {}
-    while len(items) < len(samplings):
-        for index, sampling in enumerate(samplings):
-            if index not in items:
-                try:
-                    next(sampling)
-                except StopIteration as end:
-                    items[index] = end.value
-    return [items[index] for index in range(len(samplings))]
 
 
 class TrajectoryWorker(AlternatingWorker):
@@ -329,18 +318,26 @@ class TransitionWorker(AlternatingWorker):
         if not self._rows:
             self._env_steps, self._wanted = 0, math.inf if self._until_update is None else self._until_update()
         self._env_steps += self._count(result.valid)
-        self._rows.append({**row, "valid": result.valid})
+        row["valid"] = result.valid
+        self._rows.append(row)
         if len(self._rows) < self.steps and self._env_steps < self._wanted:
             return None
         rows, self._rows = self._rows, []
         return self._batch(rows, self._env_steps)
 
     def _batch(self, rows: Sequence[Transition], env_steps: int) -> SampleBatch:
-        columns = stack(rows)
-        if columns["valid"].all():
-            del columns["valid"]
+        if env_steps == len(rows) * len(rows[0]["valid"]):  # all are transitions
+            for row in rows:
+                del row["valid"]
+        # a single step gets its axis of time without a copy: the accumulator copies
+        columns = stack(rows) if len(rows) > 1 else tree_map(_with_time, rows[0])
         complete = self._accumulator.extend(**columns)
         return SampleBatch(complete if len(complete["rewards"]) else {}, "rows", env_steps=env_steps)
+
+
+def _with_time(leaf: np.ndarray) -> np.ndarray:
+    """(B, ...) as (1, B, ...)."""
+    return leaf[None]
 
 
 def acting_state(agent: Agent) -> dict[str, Any]:

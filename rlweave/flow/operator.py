@@ -346,7 +346,10 @@ class Operator:
 
     def gates_open(self) -> bool:
         """Whether it may take another item."""
-        return all(gate() for gate in self.gates)
+        for gate in self.gates:  # noqa: SIM110 - a generator costs more, and this runs for every item
+            if not gate():
+                return False
+        return True
 
     def waits_on(self) -> Iterator[Call]:
         """Calls that it waits for."""

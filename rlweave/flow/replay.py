@@ -272,21 +272,22 @@ class RateLimit(Operator):
             sampled += replay.sampled
         return sampled
 
-    def owed(self, more: int = 0) -> float:
-        """Samples that may still be taken for the steps that were stored, and `more`."""
-        return self.samples_per_insert * (self.inserted() + more - self.min_size) - self.sampled()
+    def owed(self) -> float:
+        """Samples that may still be taken for the steps that were stored."""
+        return self.samples_per_insert * (self.inserted() - self.min_size) - self.sampled()
 
     def missing(self) -> int:
         """Environment steps that must still be stored before the next sample, if the memory can serve it then.
 
         Exactly so many, however `owed` is rounded: a source that stores as many at once changes nothing.
         """
-        size, slack = self._next_size(), self.error_buffer
-        least = max(self.min_size - self.inserted(), 0)
-        more = max(math.ceil((size - slack - self.owed()) / self.samples_per_insert), least)
-        while self.owed(more) + slack < size:
+        size, slack, ratio = self._next_size(), self.error_buffer, self.samples_per_insert
+        beyond, sampled = self.inserted() - self.min_size, self.sampled()
+        least = -beyond if beyond < 0 else 0
+        more = max(math.ceil((size - slack - (ratio * beyond - sampled)) / ratio), least)
+        while ratio * (beyond + more) - sampled + slack < size:
             more += 1
-        while more > least and self.owed(more - 1) + slack >= size:
+        while more > least and ratio * (beyond + more - 1) - sampled + slack >= size:
             more -= 1
         return more
 
@@ -297,7 +298,12 @@ class RateLimit(Operator):
         return size
 
     def _open(self) -> bool:
-        return self.inserted() >= self.min_size and all(replay.ready() for replay in self._replays)
+        if self.inserted() < self.min_size:
+            return False
+        for replay in self._replays:  # noqa: SIM110 - as above
+            if not replay.ready():
+                return False
+        return True
 
     def may_sample(self) -> bool:
         """Whether another sample may be taken."""

@@ -72,13 +72,15 @@ class Guard:
         store = self._store
         store.version += 1
         store.writing += 1
-        store.forget_snapshots()
+        if store.snapshots:
+            store.forget_snapshots()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         store = self._store
-        store.forget_snapshots()  # again: what ran inside may have taken one
+        if store.snapshots:
+            store.forget_snapshots()  # again: what ran inside may have taken one
         store.version += 1  # before the next line: a reader in between must see one of the two
         store.writing -= 1
         self._release()

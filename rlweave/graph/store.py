@@ -71,7 +71,8 @@ class Store:
         self.random_travels = False
         self._devices: dict[str, str] = {}
         self._axis_orders: dict[str, tuple[int, ...]] = {}
-        self._snapshots: list[weakref.ref[Snapshot]] = []
+        #: What runs that take no lock read from.
+        self.snapshots: list[weakref.ref[Snapshot]] = []
         #: Counts the beginnings and ends of writes, and the (nested) writes in progress. The guard updates both; reads
         #: without the lock compare them.
         self.version = self.writing = 0
@@ -94,11 +95,11 @@ class Store:
 
     def add_snapshot(self, snapshot: Snapshot) -> None:
         """Lets writes invalidate a snapshot for as long as it is used."""
-        self._snapshots = [*(known for known in self._snapshots if known() is not None), weakref.ref(snapshot)]
+        self.snapshots = [*(known for known in self.snapshots if known() is not None), weakref.ref(snapshot)]
 
     def forget_snapshots(self) -> None:
         """Makes all snapshots take the arrays again; called with the lock."""
-        for reference in self._snapshots:
+        for reference in self.snapshots:
             snapshot = reference()
             if snapshot is not None:
                 snapshot.arrays = None

@@ -179,7 +179,8 @@ def test_the_steps_that_are_missing_are_those_that_let_the_next_sample_through(s
     (store,), (replay,) = limit._stores, limit._replays
     for _ in range(300):
         missing = limit.missing()
-        assert not missing or limit.owed(missing - 1) < size or store.inserted + missing - 1 < min_size
+        one_less = store.inserted + missing - 1
+        assert not missing or ratio * (one_less - min_size) - limit.sampled() < size or one_less < min_size
         store.inserted += missing
         assert limit.owed() >= size
         assert store.inserted >= min_size

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rlweave.graph.ir import Graph, Structure, Value
+from rlweave.graph.ir import Graph, Structure, Transfer, Value
 from rlweave.graph.lowering.blocks import BlockWriter
 from rlweave.graph.lowering.linking import Linker, Run
 from rlweave.graph.lowering.source import Names, Writer, leaves_in_source, tuple_text
+from rlweave.graph.passes.ordering import HOST
 from rlweave.spaces import BATCH, TIME, Box, Dim
 from rlweave.tree import has_leaf, leaves_of
 
@@ -44,15 +45,16 @@ class EntryWriter:
         self.out.line(f"def {self.inner}({parameters}{comma}*, as_numpy=True, with_metrics=False):")
         self.out.indent += 1
 
-    def checks(self, convert: bool) -> None:
+    def checks(self, converts: bool) -> None:
         """Lines that check (and where needed convert) each input: one expression when it fits, a function when not.
 
         Args:
-            convert: Whether NumPy arrays become arrays of the framework here.
+            converts: Whether NumPy arrays become arrays of the framework here; not those that only the host reads.
         """
         leading: list[tuple[str, Box]] = []
         for parameter, name in self.parameters.items():
             structure = self.graph.inputs[parameter]
+            convert = converts and not self._stays_on_host(structure)
             check = self.linker.input_check(self.graph.name, parameter, structure)
             checker = self.names.constant(f"check_{parameter}", check)
             if isinstance(structure, Value):
@@ -71,6 +73,14 @@ class EntryWriter:
                     self.out.line(f"{name} = convert_nested({name})")
                 leading += [(text, value.space) for text, value in leaves_in_source(name, structure, repr)]
         self._agree(leading)
+
+    def _stays_on_host(self, structure: Structure) -> bool:
+        """Whether an argument is read by functions on the host alone, and is no result."""
+        own = {id(value) for value in leaves_of(structure, Value)}
+        if any(id(value) in own for value in self.graph.output_values()):
+            return False
+        users = [node for node in self.graph.nodes if any(id(value) in own for value in node.inputs())]
+        return all(node.target == HOST if isinstance(node, Transfer) else node.host for node in users)
 
     def _array(self, name: str, space: Box, checker: str, convert: bool) -> None:
         """Lines that check one array, and where needed convert it."""

@@ -46,9 +46,9 @@ class FunctionalProgram(EntryWriter):
         out.line()
         self.header()
         results = list(leaves_of(graph.outputs, Value))
-        self.checks(convert=False)
+        self.checks(converts=False)
         # JAX on the CPU may alias NumPy inputs while it computes: an entry that returns before the run ends copies them
-        staged = list(self.parameters.values())
+        staged = list(self.parameters.values()) if self.runs else []
         waits = device_only and any(v.node is not None for v in results)
         if staged and not waits:
             for name in staged:

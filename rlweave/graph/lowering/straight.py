@@ -42,7 +42,7 @@ class StraightProgram(EntryWriter):
         out.indent -= 1
 
     def _checks(self) -> None:
-        self.checks(convert="convert_nested" in self.globals)
+        self.checks(converts="convert_nested" in self.globals)
 
     def _reading(self, block: TapedBlockWriter) -> None:
         """A function of its own for the nodes, which runs again where a write came between."""

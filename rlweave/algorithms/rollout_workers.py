@@ -157,7 +157,7 @@ class AlternatingWorker(EnvWorker):
 
     def _begin(self) -> None:
         """Acts, and lets the environments of its own half begin a step."""
-        actions, extra, recurrent_state = self.act(*self.act_on())
+        actions, extra, recurrent_state = self.act(self.observations(), self._recurrent_state, self._episode_start)
         self.begin_step(actions, extra, recurrent_state)
         self.env.begin_step(self.agent.env_actions(actions))
 

@@ -177,8 +177,9 @@ class VectorEnv(ABC):
         Raises:
             EnvError: As in `step`, and if another step is under way.
         """
-        self._require_started()
-        self._require_no_step()
+        if self._closed or not self._started or self._stepping_with is not None:
+            self._require_started()
+            self._require_no_step()
         gym_actions = self._convert_actions(actions)
         try:
             self._begin(gym_actions)

@@ -205,9 +205,13 @@ class MeanMetrics:
             PlanError: One of them, or of those before, is not finite and should be.
         """
         for name, value in values.items():
-            if finite and type(value) is float and not math.isfinite(value):
-                raise _diverged(f"{prefix}/{name}", value)
-            self._unread.append((f"{prefix}/{name}", value, finite))
+            path, here = f"{prefix}/{name}", type(value) is float
+            if finite and here and not math.isfinite(value):
+                raise _diverged(path, value)
+            if here and not self._unread:
+                self._count(path, value)
+            else:  # sums are made in the order in which values came
+                self._unread.append((path, value, finite))
         while len(self._unread) > self._unread_limit * max(1, len(values)):
             self._read(*self._unread.popleft())
 
@@ -231,6 +235,9 @@ class MeanMetrics:
             ) from error
         if finite and not math.isfinite(number):
             raise _diverged(name, number)
+        self._count(name, number)
+
+    def _count(self, name: str, number: float) -> None:
         self._sums[name] = self._sums.get(name, 0.0) + number
         self._counts[name] = self._counts.get(name, 0) + 1
 

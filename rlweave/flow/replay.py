@@ -281,21 +281,26 @@ class RateLimit(Operator):
 
         Exactly so many, however `owed` is rounded: a source that stores as many at once changes nothing.
         """
-        size, slack, ratio = self._next_size(), self.error_buffer, self.samples_per_insert
+        owed, size = self._owed_and_asked()
+        slack, ratio = self.error_buffer, self.samples_per_insert
         beyond, sampled = self.inserted() - self.min_size, self.sampled()
         least = -beyond if beyond < 0 else 0
-        more = max(math.ceil((size - slack - (ratio * beyond - sampled)) / ratio), least)
+        more = max(math.ceil((size - slack - owed) / ratio), least)
         while ratio * (beyond + more) - sampled + slack < size:
             more += 1
         while more > least and ratio * (beyond + more - 1) - sampled + slack >= size:
             more -= 1
         return more
 
-    def _next_size(self) -> int:
-        size = 1
+    def _owed_and_asked(self) -> tuple[float, int]:
+        """Samples owed, and the size of the next sample: in one call, as each counts for every item."""
+        inserted, sampled, size = 0, 0, 1
+        for store in self._stores:
+            inserted += store.inserted
         for replay in self._replays:
+            sampled += replay.sampled
             size = max(size, replay.next_size())
-        return size
+        return self.samples_per_insert * (inserted - self.min_size) - sampled, size
 
     def _open(self) -> bool:
         if self.inserted() < self.min_size:
@@ -307,11 +312,13 @@ class RateLimit(Operator):
 
     def may_sample(self) -> bool:
         """Whether another sample may be taken."""
-        return self.owed() + self.error_buffer >= self._next_size() and self._open()
+        owed, size = self._owed_and_asked()
+        return owed + self.error_buffer >= size and self._open()
 
     def may_insert(self) -> bool:
         """Whether storing may go on."""
-        return self.ended or self.owed() - self.error_buffer < self._next_size() or not self._open()
+        owed, size = self._owed_and_asked()
+        return self.ended or owed - self.error_buffer < size or not self._open()
 
     def pull(self, output: int = 0) -> Pulled:
         """An item from upstream when enough is owed; END when there will never be enough."""

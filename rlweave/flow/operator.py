@@ -346,10 +346,7 @@ class Operator:
 
     def gates_open(self) -> bool:
         """Whether it may take another item."""
-        for gate in self.gates:  # noqa: SIM110 - a generator costs more, and this runs for every item
-            if not gate():
-                return False
-        return True
+        return all(gate() for gate in self.gates)
 
     def waits_on(self) -> Iterator[Call]:
         """Calls that it waits for."""

@@ -99,8 +99,13 @@ class DeterministicGraph(ReplayGraph):
         graph.metrics(self.critics_optimizer.step(loss, self.critics.variables()))
         if self.policy_delay == 1:
             self._improve(records["observations"])
-        else:
+        elif self.policy_optimizer.ranks is None:
             graph.cond(self._is_due(), lambda: self._improve(records["observations"]), lambda: None)
+        else:  # ranks cannot meet in a branch: they average the policy's gradients at each update of the critics
+            due, variables = self._is_due(), self.policy.variables()
+            slopes = graph.gradients(self._loss_of_policy(records["observations"]), variables)
+            averaged = self.policy_optimizer.ranks.mean(slopes)
+            graph.cond(due, lambda: self._improve_by(averaged), lambda: None)
         return loss, self.loss.sizes(values, targets)
 
     def _targets(self, records: Any) -> Any:
@@ -112,10 +117,24 @@ class DeterministicGraph(ReplayGraph):
 
     def _improve(self, observations: Any) -> None:
         """Moves the policy up the first critic, and the targets."""
-        loss = self._policy_loss(self.critics.call(observations, self.policy.mode(observations)))
-        # schedules of the policy's learning rate count the updates of the critics, of which there are more
+        loss = self._loss_of_policy(observations)
+        self.policy_optimizer.step(loss, self.policy.variables(), self._count())
+        self._move_targets()
+
+    def _improve_by(self, slopes: Any) -> None:
+        """As `_improve`, with gradients by path."""
+        self.policy_optimizer.apply(slopes, self.policy.variables(), self._count())
+        self._move_targets()
+
+    def _loss_of_policy(self, observations: Any) -> Any:
+        return self._policy_loss(self.critics.call(observations, self.policy.mode(observations)))
+
+    def _count(self) -> Any:
+        """What a schedule of the policy's learning rate counts: updates of the critics, of which there are more."""
         scheduled = self.policy_delay > 1 and not isinstance(self.policy_optimizer.learning_rate, Constant)
-        self.policy_optimizer.step(loss, self.policy.variables(), self._updates_before() if scheduled else None)
+        return self._updates_before() if scheduled else None
+
+    def _move_targets(self) -> None:
         self.target_critics.sync(self.critics, self.tau)
         self.target_policy.sync(self.policy, self.tau)
 
@@ -169,7 +188,6 @@ class TD3(DDPG):
     """TD3: DDPG with twin critics, smoothed targets, and delayed updates of the policy."""
 
     name: ClassVar[str] = "td3"
-    learns_in_ranks = False  # the policy's delayed step is in a branch of the graph, where ranks cannot meet
     config_class = TD3Config
     config: TD3Config
 

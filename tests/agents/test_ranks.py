@@ -12,7 +12,7 @@ from rlweave.agents.minibatches import RowMinibatches
 from rlweave.agents.ppo import PPO
 from rlweave.agents.pqn import PQN
 from rlweave.agents.sac import SAC
-from rlweave.agents.td3 import DDPG
+from rlweave.agents.td3 import DDPG, TD3
 from rlweave.errors import ConfigError
 from rlweave.flow.collective import local_collectives, run_in_step
 from rlweave.graph import graph_fn
@@ -55,6 +55,7 @@ ON_POLICY = {
 OFF_POLICY = {
     "dqn": (DQN, IntBox(3), {}),
     "ddpg": (DDPG, FloatBox(-1.0, 1.0, shape=(2,)), {}),
+    "td3": (TD3, FloatBox(-1.0, 1.0, shape=(2,)), {"target_noise": 0.0}),
     # next to no noise, which each rank draws for itself, and no optimizer that makes much of it
     "sac": (
         SAC,
@@ -163,6 +164,7 @@ def test_ranks_learn_from_parts_of_a_rollout_as_one_agent_from_all_of_it(name, b
     [
         ("dqn", "torch", (4, 12)),
         ("ddpg", "torch", (4, 12)),
+        ("td3", "torch", (4, 12)),
         ("sac", "torch", (8, 8)),
         pytest.param("dqn", "jax", (4, 12), marks=pytest.mark.slow),
     ],

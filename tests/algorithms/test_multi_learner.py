@@ -165,7 +165,6 @@ def test_the_others_go_on_without_a_rank_that_fails_where_the_group_is_to_shrink
     ("algorithm", "sets", "what", "where"),
     [
         ("a3c", {}, "a3c has no multi_learner form", "placement.name"),
-        ("td3", {}, "td3 has no multi_learner form", "placement.name"),
         ("ape-x", {}, "ape-x has no multi_learner form", "placement.name"),
         ("a2c", {"num_envs": 3}, "environments cannot be divided evenly", "num_envs"),
         ("dqn", {"agent.batch_size": 15}, "transitions cannot be divided evenly", "agent.batch_size"),

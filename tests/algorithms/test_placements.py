@@ -49,7 +49,7 @@ REFUSED = {
     },
     **{
         (name, "multi_learner"): f"{name} has no multi_learner form: its update is not a mean over rows"
-        for name in ("a3c", "ape-x", "es", "maml", "multi-agent", "pbt", "td3")
+        for name in ("a3c", "ape-x", "es", "maml", "multi-agent", "pbt")
     },
     **{
         (name, "parameter_server"): f"{name} has no parameter_server form: its update is not one optimizer step"

@@ -323,11 +323,6 @@ class ReplayAgent(Agent):
         metrics = self._checked({"loss": float(loss), **metrics})
         return {**metrics, "trained_samples": samples, "gradient_steps": 1}
 
-    def _no_ranks(self) -> tuple[str, str] | None:
-        if self.recurrent:
-            return "a batch of sequences counts by its steps that are not padding", "use networks without memory"
-        return super()._no_ranks()
-
     def _require_ready(self) -> None:
         if not self.ready():
             raise ExecutionError(

@@ -54,6 +54,7 @@ ON_POLICY = {
 }
 OFF_POLICY = {
     "dqn": (DQN, IntBox(3), {}),
+    "recurrent": (DQN, IntBox(3), {"network": [{"type": "gru", "units": 4}], "burn_in": 1, "unroll": 4}),
     "ddpg": (DDPG, FloatBox(-1.0, 1.0, shape=(2,)), {}),
     "td3": (TD3, FloatBox(-1.0, 1.0, shape=(2,)), {"target_noise": 0.0}),
     # next to no noise, which each rank draws for itself, and no optimizer that makes much of it
@@ -163,6 +164,7 @@ def test_ranks_learn_from_parts_of_a_rollout_as_one_agent_from_all_of_it(name, b
     ("name", "backend", "sizes"),
     [
         ("dqn", "torch", (4, 12)),
+        ("recurrent", "torch", (4, 12)),
         ("ddpg", "torch", (4, 12)),
         ("td3", "torch", (4, 12)),
         ("sac", "torch", (8, 8)),
@@ -282,10 +284,6 @@ def test_agents_that_cannot_learn_in_ranks_say_why():
     (one,) = local_collectives(1)
     cases = [
         (A3C(OBSERVATIONS, IntBox(3), {"network": SMALL}, backend="torch"), "its update has no form for them"),
-        (
-            DQN(OBSERVATIONS, IntBox(3), {"network": [{"type": "gru", "units": 4}]}, backend="torch"),
-            "counts by its steps that are not padding",
-        ),
         (DQN(OBSERVATIONS, IntBox(3), {"network": SMALL, "replicas": 1}, backend="torch"), "replicas divide"),
         (A2C(OBSERVATIONS, IntBox(3), {"network": SMALL}, backend="torch").build(), "its graph is built"),
     ]

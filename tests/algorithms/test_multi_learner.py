@@ -15,7 +15,17 @@ from rlweave.algorithms.registry import get_algorithm
 from rlweave.errors import ConfigError, PlanError
 from rlweave.flow import LostRankError
 from rlweave.runs.checkpoint import find_checkpoint
-from tests.algorithms.test_trainer import NETWORK, SETTINGS, assert_same_state, cut, finish, make, state_of, trainers
+from tests.algorithms.test_trainer import (
+    NETWORK,
+    SETTINGS,
+    assert_same_state,
+    cut,
+    finish,
+    make,
+    recurrent,
+    state_of,
+    trainers,
+)
 from tests.processes import gone_within
 
 __all__ = ["trainers"]  # a fixture
@@ -48,6 +58,7 @@ def check_ranks(trainer):
     [
         ("ppo", {"placement.workers": 2, "num_envs": 8, "agent__normalize_rewards": True}),
         ("dqn", {"agent__acting_backend": "numpy"}),
+        pytest.param("dqn", recurrent("dqn"), marks=pytest.mark.thorough),
         pytest.param("impala", {"rollouts_ahead": 2}, marks=pytest.mark.slow),
         pytest.param("sac", {}, marks=pytest.mark.slow),
         pytest.param("appo", {}, marks=pytest.mark.slow),

@@ -35,6 +35,9 @@ class SequenceDQNLoss(DQNLoss):
         ConfigError: A setting is out of range.
     """
 
+    #: Where the part of the steps that counts becomes that of all ranks of a training; None: there is one.
+    ranks: Any = None
+
     def __init__(
         self,
         discount: float = 0.99,
@@ -93,7 +96,11 @@ class SequenceDQNLoss(DQNLoss):
             lambda target, online: self._sequence_target(rewards, terminated, cut, target, online),
         )
         losses = self._losses(chosen, targets, rewards, weights)
-        return self._mean(losses, mask), self._priorities(self._sizes(chosen, targets, rewards), mask)
+        loss = self._mean(losses, mask)
+        if mask is not None and self.ranks is not None:
+            part = self._part(mask)
+            loss = self._of_all_ranks(loss, part, self.ranks.mean(part))
+        return loss, self._priorities(self._sizes(chosen, targets, rewards), mask)
 
     @graph_fn(differentiable=False, looks_ahead=True)
     def _cut(self, truncated: Any, mask: Any) -> Any:
@@ -113,6 +120,16 @@ class SequenceDQNLoss(DQNLoss):
     @graph_fn
     def _mean(self, losses: Any, mask: Any) -> Any:
         return mean(losses, mask)
+
+    @graph_fn(differentiable=False)
+    def _part(self, mask: Any) -> Any:
+        """The part of the steps that counts."""
+        return ops.mean(ops.astype(mask, "float32"))
+
+    @graph_fn
+    def _of_all_ranks(self, loss: Any, part: Any, of_all: Any) -> Any:
+        """The loss of a rank such that the mean over ranks, by their sequences, is that over all steps that count."""
+        return loss * part / ops.maximum(of_all, 1e-6)
 
     @graph_fn(differentiable=False)
     def _priorities(self, sizes: Any, mask: Any) -> Any:

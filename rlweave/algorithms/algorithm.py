@@ -103,8 +103,19 @@ class Algorithm:
         Raises:
             ConfigError: It cannot be placed as the settings say.
         """
-        placement_of(config).check(self)
-        return PlanTrainer(config, run, self.parts) if self.trainer is None else self.trainer(config, run)
+        if self.trainer is None:
+            return PlanTrainer(config, run, self.parts)
+        self.check_placement(config)
+        return self.trainer(config, run)
+
+    def check_placement(self, config: Any) -> None:
+        """Checks that it can be placed as the settings of a training say.
+
+        Raises:
+            ConfigError: It has no such form, or settings contradict the placement.
+        """
+        placement_of(config).check(self)  # before the number of workers, which may be the algorithm's own
+        check_engine(config)
 
     @property
     def has_plan(self) -> bool:
@@ -188,8 +199,8 @@ class Algorithm:
             ConfigError: Settings contradict each other, it cannot be placed as they say, or it does not declare its
                 parts.
         """
+        self.check_placement(config)
         placement = placement_of(config)
-        placement.check(self)
         if self.make_parts is not None:
             return self.make_parts(config)
         if self.agent is None or self.worker is None or self.plan is None:
@@ -283,8 +294,6 @@ class Algorithm:
 
     def _inspected(self, config: TrainConfig) -> tuple[ReportMetrics, Any]:
         """The plan, which cannot be started, and the agent, which is not built."""
-        placement_of(config).check(self)  # before the number of workers, which may be the algorithm's own
-        check_engine(config)
         parts = self.parts(config)
         try:
             plan: ReportMetrics = parts.plan()

@@ -10,7 +10,7 @@ from typing import Any
 from rlweave.algorithms.algorithm import Algorithm
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.measured_costs import measure_costs
-from rlweave.algorithms.placement import check_engine, close_engine, make_engine
+from rlweave.algorithms.placement import close_engine, make_engine
 from rlweave.errors import ConfigError
 from rlweave.flow import LocalEngine, WorkerGroup
 from rlweave.flow.costs import Costs
@@ -86,7 +86,6 @@ def predicted(
     """
     for number in workers:
         own = with_workers(config, number)
-        check_engine(own)
         parts = algorithm.parts(own)
         if not isinstance(parts.workers, WorkerGroup):
             raise ConfigError(

@@ -16,7 +16,7 @@ from rlweave.algorithms.callbacks import Callbacks
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.environments import evaluate_player
 from rlweave.algorithms.parts import Events, Parts
-from rlweave.algorithms.placement import check_engine, close_engine, make_engine, set_threads
+from rlweave.algorithms.placement import close_engine, make_engine, set_threads
 from rlweave.algorithms.saving import (
     Rescue,
     check_same_training,
@@ -63,7 +63,6 @@ class PlanTrainer:
     def __init__(self, config: TrainConfig, run: RunDirectory | None, make_parts: Callable[[Any], Parts]) -> None:
         self.config, self.run = config, run
         self._begin_telling()
-        check_engine(config)
         self.parts = make_parts(config)
         self.agent: Any = self.parts.agent
         try:

@@ -18,7 +18,6 @@ from rlweave.algorithms.environments import describe_environment, observation_sp
 from rlweave.algorithms.learners import AgentLearner
 from rlweave.algorithms.parts import Parts
 from rlweave.algorithms.placement import RolloutWorkers, set_threads, worker_resources, worker_seed
-from rlweave.algorithms.placements import placement_of
 from rlweave.algorithms.rollout_workers import build_acting
 from rlweave.algorithms.schedule_lengths import linear_schedule, replay_updates
 from rlweave.algorithms.trainer import PlanTrainer
@@ -211,7 +210,7 @@ def make_parts(config: MultiAgentTrainConfig, rule: MappingRule | None = None) -
 
 def _check(config: MultiAgentTrainConfig) -> None:
     """Refuses settings that have no meaning here."""
-    placement_of(config).check(multi_agent)
+    multi_agent.check_placement(config)  # its trainer is made without make_trainer, too, where a rule is given
     refused = {
         "vectorization": config.vectorization if config.vectorization == "async" else None,
         "info_mask": config.info_mask,

@@ -8,13 +8,14 @@ from rlweave.agents.appo import APPO
 from rlweave.agents.dqn import DQN
 from rlweave.agents.impala import IMPALA
 from rlweave.agents.ppo import PPO
+from rlweave.agents.pqn import PQN
 from rlweave.agents.sac import SAC
 from rlweave.agents.td3 import DDPG, TD3
 from rlweave.algorithms.registry import algorithm_names, get_algorithm
 from rlweave.backends.torch_.runtime import TorchBackend
 from rlweave.errors import BuildError
 from rlweave.settings.config import describe_settings
-from rlweave.spaces import Dict, FloatBox, IntBox
+from rlweave.spaces import BoolBox, Dict, FloatBox, IntBox
 from tests.agents.rollouts import SMALL, transitions
 
 OBSERVATIONS = FloatBox(shape=(3,))
@@ -27,6 +28,7 @@ CASES = {
     "ppo": (PPO, IntBox(3), LOOPED),
     "impala": (IMPALA, IntBox(3), {}),
     "appo": (APPO, IntBox(3), LOOPED),
+    "pqn": (PQN, Dict(arm=IntBox(3), hand=BoolBox()), {"epochs": 2, "minibatches": 2}),
     "dqn": (DQN, IntBox(3), {}),
     "sac": (SAC, NEST, {}),
     "ddpg": (DDPG, BOX, {}),
@@ -35,7 +37,7 @@ CASES = {
     "recurrent impala": (IMPALA, IntBox(3), {"network": GRU}),
     "recurrent dqn": (DQN, IntBox(3), {"network": GRU, "burn_in": 2, "unroll": 4}),
 }
-ON_POLICY = (A2C, IMPALA, PPO)
+IN_ROLLOUTS = (A2C, IMPALA, PPO, PQN)
 
 
 @pytest.fixture(autouse=True)
@@ -46,8 +48,9 @@ def two_names(monkeypatch):
 
 def make(name, backend, **more):
     kind, actions, settings = CASES[name]
-    if issubclass(kind, ON_POLICY):
-        common = {"network": SMALL, "rollout_steps": 6, "normalize_observations": True}
+    if issubclass(kind, IN_ROLLOUTS):
+        common = {"network": SMALL, "rollout_steps": 6}
+        common |= {} if kind is PQN else {"normalize_observations": True}
         number = {"num_envs": 4}
     else:
         common = {"network": SMALL, "batch_size": 8, "learning_starts": 8, "memory_capacity": 64}
@@ -58,9 +61,11 @@ def make(name, backend, **more):
 
 def batch_for(name, backend):
     agent = make(name, backend)
-    if not isinstance(agent, ON_POLICY):
+    if not isinstance(agent, IN_ROLLOUTS):
         return transitions(agent, 8)
     batch = agent.batch_space().sample((6, 4), rng=np.random.default_rng(0))
+    if isinstance(agent, PQN):
+        return batch
     # by a policy that is nearly the one that learns: one of three actions
     log_probs = -np.log(3.0) + 0.1 * np.tanh(batch["log_probs"])
     return {**batch, "rewards": np.tanh(batch["rewards"]), "log_probs": log_probs.astype(np.float32)}

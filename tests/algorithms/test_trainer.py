@@ -479,7 +479,7 @@ def test_evaluation_carries_recurrent_state_and_starts_it_anew(trainers):
                 assert actions[0] == played[t, column]
 
 
-@pytest.mark.parametrize("algorithm", ["dqn", "ppo", pytest.param("pqn", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("algorithm", ["dqn", "ppo", pytest.param("pqn", marks=pytest.mark.thorough)])
 def test_a_cut_run_equals_an_uncut_one_where_environments_are_in_the_graph(trainers, tmp_path, algorithm):
     """No episode begins anew at a checkpoint: the environments are part of the state."""
     sets = {"backend": "torch", "placement": "fused"}

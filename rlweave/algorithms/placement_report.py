@@ -13,13 +13,14 @@ from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.placements import PLACEMENTS, FragmentName, Placement, Process, placement_of
 from rlweave.envs.batching import batch_codec
 from rlweave.envs.shared_batches import can_share
-from rlweave.errors import SpaceError
+from rlweave.errors import BackendError, SpaceError
 from rlweave.flow import ItemReference, LearnerActor, Operator, ReportMetrics
 from rlweave.flow.gather_modes import GatherAsync
 from rlweave.flow.item_types import type_name
 from rlweave.flow.parameter_shards import CALLS_AHEAD, ApplyAtShard
 from rlweave.flow.plan_graph import PlanGraph, edge_capacity, messages_of, table
 from rlweave.flow.sources import ShardSource
+from rlweave.graph import build
 from rlweave.spaces import Space
 from rlweave.spaces.gymnasium_spaces import to_gymnasium
 from rlweave.tree import tree_leaves
@@ -142,7 +143,8 @@ def _of_environments(config: TrainConfig, agent: Any) -> list[Row]:
 def _of_workers(config: TrainConfig, graph: PlanGraph, agent: Any) -> list[Row]:
     """What crosses the borders of workers with agents of their own, as the plan has it."""
     if config.placement.name == "multi_learner":
-        return [("rank", "rank", "gradients", "-", "sync, all-reduce", "1", "0", _rule(config, "rank"))]
+        size = _variable_bytes(agent, trainable=True)
+        return [("rank", "rank", "gradients", size, "sync, all-reduce", "1", "0", _rule(config, "rank"))]
     if not config.has_remote_actors:
         return []
     rows: list[Row] = _of_shards(config, graph)
@@ -172,7 +174,8 @@ def _of_workers(config: TrainConfig, graph: PlanGraph, agent: Any) -> list[Row]:
     for message in messages_of(graph):
         if message.receiver is not None and message.receiver.runs_at != message.sender.runs_at and not message.stored:
             places = _place(message.sender), _place(message.receiver)
-            rows.append((*places, message.what, "-", "async", message.capacity, "-", message.when_full))
+            size = _variable_bytes(agent) if message.what == "weights" else "-"
+            rows.append((*places, message.what, size, "async", message.capacity, "-", message.when_full))
     return rows
 
 
@@ -242,6 +245,21 @@ def _item_bytes(config: TrainConfig, agent: Any) -> str:
         return "-"
     one = _number(agent.observation_space) * 2 + _number(agent.action_space) + _REWARD_AND_FLAGS
     return f">= {steps * one:,}"
+
+
+def _variable_bytes(agent: Any, trainable: bool = False) -> str:
+    """Bytes of the variables that acting needs, or of all trainable ones; of an agent without a NumPy form, none."""
+    if not isinstance(agent, Agent):
+        return "-"
+    root = agent.make_root()
+    try:
+        built = build(root, agent.input_spaces(), backend="numpy", static=agent.static_arguments)
+    except BackendError:
+        return "-"
+    acting = tuple(f"{root.path}/{prefix}/" for prefix in agent.acting_prefixes)
+    cells = built.store.cells.values()
+    counted = [cell for cell in cells if (cell.trainable if trainable else cell.path.startswith(acting))]
+    return f"{sum(np.asarray(cell.value).nbytes for cell in counted):,}"
 
 
 def _shared_action_bytes(space: Space) -> str:

@@ -127,7 +127,8 @@ def test_fragments_processes_and_borders_of_a_placement(rlweave):
     rollout, weights = rows_of(rlweave(*words, *lagging, "--set", "agent.rollout_steps=8").out, "Borders")
     assert rollout == ["worker", "driver", "SampleBatch", f">= {8 * 2 * (16 + 16 + 4 + 6)}", "async", "2", "1",
                        "stop, after 600 s"]  # fmt: skip
-    assert weights[:3] == ["driver", "worker", "weights"]
+    layers = (4 * 64 + 64) + (64 * 64 + 64) + (64 * 2 + 2)
+    assert weights[:4] == ["driver", "worker", "weights", f"{4 * layers:,}"]
     shards = ["plan", "ape-x", "--engine", "ray", "--backend", "torch", "--set", "agent.acting_backend=numpy"]
     assert "shard" in [row[1] for row in rows_of(rlweave(*shards).out, "Placement single_learner_coarse")]
 

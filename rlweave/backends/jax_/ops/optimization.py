@@ -18,7 +18,13 @@ sgd_update, adam_update, rmsprop_update = optimizer_steps.operators(
 )
 
 
+#: Arrays up to so many elements are summed as one: each sum is a loop of its own, which takes longer to compile.
+_SMALL = 4096
+
+
 def global_norm_clip(gradients: Sequence[Array], max_norm: float | Array) -> tuple[list[Array], Array]:
-    norm = jnp.sqrt(sum((jnp.sum(jnp.square(g)) for g in gradients), jnp.zeros((), jnp.float32)))
+    small = [g.reshape(-1) for g in gradients if g.size <= _SMALL]
+    summed = [*([jnp.concatenate(small)] if small else []), *(g for g in gradients if g.size > _SMALL)]
+    norm = jnp.sqrt(sum((jnp.sum(jnp.square(g)) for g in summed), jnp.zeros((), jnp.float32)))
     scale = jnp.minimum(max_norm / norm, 1.0)  # 1 where the norm is 0
     return [g * scale for g in gradients], norm

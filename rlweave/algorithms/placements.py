@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
+from typing import Any, ClassVar, Final, Literal, Protocol
 
 from pydantic import model_validator
 
@@ -12,9 +12,6 @@ from rlweave.agents.agent import AUTO
 from rlweave.errors import ConfigError
 from rlweave.plugins import imported
 from rlweave.settings.config import Config, setting
-
-if TYPE_CHECKING:
-    from rlweave.algorithms.algorithm import Algorithm
 
 #: The request to measure placements and to take the fastest; it is no placement itself.
 AUTO_PLACEMENT: Final = "auto"
@@ -132,6 +129,14 @@ class Refused:
             raise ConfigError(self.why, where=self.key, received=f"{value}, with placement {placement}", fix=self.fix)
 
 
+class Placeable(Protocol):
+    """An algorithm, as far as placements know it; of which forms it has, `Placement.needs` names the field."""
+
+    @property
+    def name(self) -> str:
+        """Its registered name."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Placement:
     """Where the fragments of an algorithm run.
@@ -173,11 +178,11 @@ class Placement:
         for refused in self.refuses:
             refused.check(config, self.name)
 
-    def fits(self, algorithm: Algorithm) -> bool:
+    def fits(self, algorithm: Placeable) -> bool:
         """Whether an algorithm has a form of this kind."""
         return not self.needs or getattr(algorithm, self.needs) is not None
 
-    def check(self, algorithm: Algorithm) -> None:
+    def check(self, algorithm: Placeable) -> None:
         """Checks that an algorithm can be placed like this.
 
         Raises:

@@ -87,4 +87,4 @@ def test_only_the_network_of_a_fused_agent_is_trainable():
     root = agent.executor.root.path
     trained = {path for path, cell in cells.items() if cell.trainable}
     assert trained == {path for path in cells if path.startswith(f"{root}/policy/")}
-    assert f"{root}/env_steps" in cells
+    assert f"{root}/epsilon/env_steps" in cells

@@ -6,7 +6,7 @@ from typing import Any
 
 from rlweave import components as c
 from rlweave.components.distributions import MASKED
-from rlweave.components.exploration import EpsilonGreedy
+from rlweave.components.exploration import EpsilonGreedy, EpsilonOfSteps
 from rlweave.spaces import BoolBox, Dict, FloatBox, IntBox, Tuple
 from rlweave.testing.component_descriptors.common import (
     ACTIONS,
@@ -183,6 +183,12 @@ add(
     EpsilonGreedy,
     lambda: EpsilonGreedy(0.5, Dict(pair=IntBox(3, shape=(2,)), switch=BoolBox())),
     {"q_values": Dict(pair=floats(2, 3), switch=floats(2)), "epsilon": floats(low=0.0, high=1.0)},
+)
+add(
+    "epsilon-of-steps",
+    EpsilonOfSteps,
+    lambda: EpsilonOfSteps({"type": "linear", "start": 1.0, "end": 0.1, "steps": 100}, num_envs=4),
+    {},
 )
 
 FLOAT_ACTIONS = Dict(free=FloatBox(), pair=FloatBox(low=-1.0, high=[1.0, 3.0], shape=(2,)))

@@ -40,6 +40,8 @@ class AgentConfig(Config):
 
     numbers: ClassVar[Range] = FINITE
     """They are part of models, which are strict JSON."""
+    normalizes_layers: ClassVar[bool] = False
+    """Whether the default image network has layer normalization."""
 
     acting_backend: str | None = setting(
         None,

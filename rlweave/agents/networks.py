@@ -42,7 +42,8 @@ def with_networks(config: ConfigT, observation_space: Space) -> ConfigT:
         _refuse_unknown_layouts(by_path, bool(given.image_network) and not images)
     update: dict[str, Any] = {}
     if given.image_network is None:
-        update["image_network"] = default_image_network(images) if images else []
+        layers = default_image_network(images) if images else []
+        update["image_network"] = with_layer_norm(layers) if given.normalizes_layers else layers
     if given.network is None:
         # the default network of images ends in a dense layer: where there is nothing else, no more come behind it
         complete = update.get("image_network") and len(images) == len(leaves)
@@ -103,6 +104,17 @@ def default_image_network(images: list[Any]) -> list[dict[str, Any]]:
         {"type": "flatten"},
         {"type": "dense", "units": 128, "activation": "relu"},
     ]
+
+
+def with_layer_norm(layers: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The same layers, with layer normalization before each activation; after a convolution over its channels."""
+    normalized: list[dict[str, Any]] = []
+    for layer in layers:
+        own = {key: value for key, value in layer.items() if key != "activation"}
+        normalized.append(own)
+        if "activation" in layer:
+            normalized += [{"type": "layer_norm"}, {"type": "activation", "activation": layer["activation"]}]
+    return normalized
 
 
 def _size(image: Any) -> tuple[int, int]:

@@ -15,10 +15,11 @@ import numpy as np
 from rlweave import graph
 from rlweave.agents.epochs import EpochsAgent, EpochsConfig, EpochsGraph
 from rlweave.agents.minibatches import RowMinibatches
-from rlweave.agents.networks import IMAGE_NETWORK_HELP
+from rlweave.agents.networks import IMAGE_NETWORK_HELP, with_layer_norm
 from rlweave.agents.stepping import rows_of
 from rlweave.components import EpsilonGreedy, QLambdaLoss, QPolicy
 from rlweave.components.action_leaves import COUNTABLE
+from rlweave.components.network import mlp
 from rlweave.components.schedules import Schedule, make_schedule
 from rlweave.graph import Component, api
 from rlweave.graph.assembly import InputSpace
@@ -27,14 +28,12 @@ from rlweave.settings.ranges import NOT_NEGATIVE, POSITIVE, PROBABILITY
 from rlweave.spaces import Dict, FloatBox, Space
 from rlweave.tree import flatten_tree
 
-#: What the paper has between two dense layers.
-_NORMALIZED: list[dict[str, Any]] = [{"type": "layer_norm"}, {"type": "activation", "activation": "relu"}]
-
 
 class PQNConfig(EpochsConfig):
     """Settings of PQN."""
 
-    default_network: ClassVar[list[dict[str, Any]]] = 2 * [{"type": "dense", "units": 128}, *_NORMALIZED]
+    normalizes_layers: ClassVar[bool] = True
+    default_network: ClassVar[list[dict[str, Any]]] = with_layer_norm(mlp([128, 128], "relu"))
     network: list[dict[str, Any]] | None = setting(
         None, "layers of the Q network; null: two of 128 units with layer normalization and relu, or none behind the "
         "default image network",

@@ -101,6 +101,16 @@ def check_engine(config: TrainConfig) -> None:
             fix="--placement single_learner_fine, or leave it out",
         )
     placement.check_settings(config)
+    own_processes = config.engine != "local" or {"rank", "shard"} & set(placement.fragments.values())
+    in_actor = getattr(config, "learner", "here") == "actor"
+    of_population = config.default_on_error == "replace"  # whose trials are replaced in this process, too
+    if config.placement.on_error in ("replace", "shrink") and not (own_processes or in_actor or of_population):
+        raise ConfigError(
+            "what fails in this process ends the training",
+            where="placement.on_error",
+            received=f"{config.placement.on_error}, with placement {placement.name} and engine local",
+            fix="--engine ray gives workers processes (environments with their own have env_failure); or leave it out",
+        )
     if placement.name == "local" and config.vectorization == "async" and config.engine == "local":
         raise ConfigError(
             "placement local has everything in this process",

@@ -14,7 +14,7 @@ from rlweave.algorithms.placements import PLACEMENTS, FragmentName, Placement, P
 from rlweave.envs.batching import batch_codec
 from rlweave.envs.shared_batches import can_share
 from rlweave.errors import BackendError, SpaceError
-from rlweave.flow import ItemReference, LearnerActor, Operator, ReportMetrics
+from rlweave.flow import Gradients, ItemReference, LearnerActor, Operator, ReportMetrics
 from rlweave.flow.gather_modes import GatherAsync
 from rlweave.flow.item_types import type_name
 from rlweave.flow.parameter_shards import CALLS_AHEAD, ApplyAtShard
@@ -156,19 +156,21 @@ def _of_workers(config: TrainConfig, graph: PlanGraph, agent: Any) -> list[Row]:
                 continue
             places = _place(port.node), _place(node)
             lag, how, rule, size = "-", "async", _rule(config, "worker"), "-"
+            gradients = port.item_type is Gradients
+            whole = _variable_bytes(agent, trainable=True) if gradients else _item_bytes(config, agent)
             if "learner's actor" in places:
                 rule = _learner_rule(config)
             elif isinstance(node, GatherAsync):
-                lag, size = "any" if node.max_lag is None else str(node.max_lag), _item_bytes(config, agent)
+                lag, size = "any" if node.max_lag is None else str(node.max_lag), whole
             else:
-                lag, size, how = "0", _item_bytes(config, agent), "sync"
+                lag, size, how = "0", whole, "sync"
             if "shard" in places:
                 lag, size, rule = "-", "-", "the rule of its source"
             what = type_name(port.item_type)
             if getattr(node, "by_reference", False):
                 what, size = f"reference to {what}", "-"
             elif typing.get_origin(port.item_type) is ItemReference and places[1] == "learner's actor":
-                places, size = ("worker", places[1]), _item_bytes(config, agent)
+                places, size = ("worker", places[1]), whole
                 what = type_name(typing.get_args(port.item_type)[0])
             rows.append((*places, what, size, how, str(edge_capacity(port, node)), lag, rule))
     for message in messages_of(graph):

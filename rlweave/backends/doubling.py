@@ -8,6 +8,18 @@ from typing import Any
 Array = Any
 
 
+def check_decays(x: Array, decays: Array) -> None:
+    """Checks that each element has a decay; by broadcasting, those of rows could be taken for those of columns.
+
+    Raises:
+        ValueError: Shapes differ, as far as they are known.
+    """
+    pairs = zip(x.shape, decays.shape, strict=False)
+    differ = [a != b for a, b in pairs if isinstance(a, int) and isinstance(b, int)]
+    if len(x.shape) != len(decays.shape) or any(differ):
+        raise ValueError(f"discounted_sums needs a decay for each element. Shapes: {x.shape} and {decays.shape}.")
+
+
 def doubling(
     array_of: Callable[[Any], Array], concat: Callable[..., Array], zeros_like: Callable[[Array], Array]
 ) -> Callable[[Array, Array], Array]:
@@ -19,6 +31,7 @@ def doubling(
 
     def discounted_sums(x: Array, decays: Array) -> Array:
         x, decays = array_of(x), array_of(decays)
+        check_decays(x, decays)
         reach, length = 1, x.shape[0]
         while reach < length:
             x = concat([x[:-reach] + decays[:-reach] * x[reach:], x[-reach:]], axis=0)

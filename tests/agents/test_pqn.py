@@ -33,6 +33,16 @@ def test_layers_are_normalized_by_default():
     assert PQNConfig().optimizer == {"type": "adam"}
 
 
+def test_the_default_layers_of_images_are_normalized_too():
+    image = IntBox(0, 256, shape=(12, 12, 3), dtype="uint8", layout="channels_last")
+    agent = PQN(image, IntBox(2), backend="numpy")
+    types = [layer["type"] for layer in agent.config.image_network]
+    normalized = ["layer_norm", "activation"]
+    assert types == ["conv2d", *normalized, "conv2d", *normalized, "flatten", "dense", *normalized]
+    actions, *_ = agent.build().act(np.zeros((2, 12, 12, 3), np.uint8))
+    assert actions.shape == (2,)
+
+
 @pytest.mark.parametrize("backend", ["torch", THOROUGH_JAX])
 @pytest.mark.parametrize("network", [NORMALIZED, RECURRENT])
 def test_an_update_of_one_minibatch_is_a_step_down_the_gradient(backend, network):

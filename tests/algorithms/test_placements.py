@@ -146,3 +146,14 @@ def test_the_settings_that_on_error_replaces_are_refused_with_the_new_key(old):
         resolve_config(get_algorithm("impala").config_class, sets={"env": "CartPole-v1", old: "stop"})
     assert old in caught.value.what
     assert caught.value.fix == "placement.on_error takes its place"
+
+
+@pytest.mark.parametrize("placement", ["local", "environments_apart", "single_learner_coarse", "single_learner_fine"])
+def test_what_fails_in_this_process_is_neither_replaced_nor_left_out(placement):
+    algorithm = get_algorithm("ppo")
+    own = {"env": "CartPole-v1", "placement.name": placement, "placement.on_error": "shrink"}
+    with pytest.raises(ConfigError, match="ends the training") as caught:
+        algorithm.check_placement(resolve_config(algorithm.config_class, sets=own))
+    assert "--engine ray" in caught.value.fix
+    if placement.startswith("single"):
+        algorithm.check_placement(resolve_config(algorithm.config_class, sets={**own, "engine": "ray"}))

@@ -28,3 +28,10 @@ def test_discounted_sums_are_those_of_a_loop(backend: str) -> None:
         module = backend_module(backend)
         found = np.asarray(module.discounted_sums(module.asarray(x), module.asarray(decays)))
         np.testing.assert_allclose(found, looped(x, decays), rtol=1e-5, atol=1e-6, err_msg=f"{steps} steps")
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_each_element_needs_a_decay(backend: str) -> None:
+    module = backend_module(backend)
+    with pytest.raises(ValueError, match="a decay for each element"):
+        module.discounted_sums(module.asarray(np.ones((3, 2), np.float32)), module.asarray(np.ones(3, np.float32)))

@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 
-FRAMEWORKS = {"torch": "import torch", "jax": "import jax, jax.numpy, optax"}
+FRAMEWORKS = {"torch": "import torch", "jax": "import jax, jax.numpy"}
 BARS = {"torch": 3.0, "jax": 4.0}
 
 TRAINING = """

@@ -275,7 +275,7 @@ class Agent(ActsAndObserves, ModelExchange, KeepsMemory):
         """Why it cannot learn as one of several ranks, and what to do; None: it can."""
         other = "use another placement"
         if not self.learns_in_ranks:
-            others = "a2c, appo, ddpg, dqn, impala, ppo, pqn and sac have one"
+            others = "a2c, appo, ddpg, dqn, impala, ppo, pqn, sac and td3 have one"
             return "its update has no form for them", f"{other}; {others}"
         if self.replicas is not None:
             return "replicas divide an update among devices of one process", "leave replicas or the ranks out"

@@ -7,25 +7,20 @@ returns.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
 from typing import Any, ClassVar
-
-import numpy as np
 
 from rlweave import graph, ops
 from rlweave.agents.agent import Batch, GivesGradients, Metrics, ReplicatedConfig
+from rlweave.agents.epsilon_greedy import EpsilonGreedyAgent, EpsilonGreedyGraph
 from rlweave.agents.networks import IMAGE_NETWORK_HELP
 from rlweave.agents.replay_agent import DrawnBatch, OwnMemoryConfig, ReplayAgent, ReplayConfig, ReplayGraph
-from rlweave.agents.stepping import rows_of
 from rlweave.components import DQNLoss, DuelingPolicy, EpsilonGreedy, QPolicy, SequenceDQNLoss
-from rlweave.components.action_leaves import COUNTABLE
 from rlweave.components.network import mlp
-from rlweave.components.schedules import Schedule, make_schedule
 from rlweave.graph import Component, api, graph_fn
 from rlweave.graph.assembly import InputSpace
 from rlweave.settings.config import setting
 from rlweave.settings.ranges import POSITIVE, PROBABILITY
-from rlweave.spaces import FloatBox, Space
+from rlweave.spaces import FloatBox
 
 
 class QLearningConfig(ReplayConfig, ReplicatedConfig):
@@ -67,7 +62,7 @@ class DQNConfig(QLearningConfig, OwnMemoryConfig):
     )
 
 
-class DQNGraph(ReplayGraph):
+class DQNGraph(EpsilonGreedyGraph, ReplayGraph):
     """The component graph of DQN.
 
     Args:
@@ -81,7 +76,7 @@ class DQNGraph(ReplayGraph):
 
     def __init__(
         self,
-        policy: Component,
+        policy: QPolicy | DuelingPolicy,
         loss: DQNLoss,
         optimizer: Component,
         exploration: EpsilonGreedy,
@@ -93,30 +88,6 @@ class DQNGraph(ReplayGraph):
         self.policy, self.loss, self.optimizer = policy, loss, optimizer
         self.exploration = exploration
         self.target_policy = policy.copy(scope="target-policy", trainable=False)
-
-    @property
-    def recurrent_space(self) -> Space:
-        """Space of the recurrent state of one environment, without ranks."""
-        space: Space = self.policy.recurrent_space
-        return space
-
-    @api
-    def act(self, observations: Any, epsilon: Any, recurrent_state: Any = (), episode_start: Any = None) -> Any:
-        """Epsilon-greedy actions for observations (B, ...), and the recurrent state after the step."""
-        q_values, after = self.q_values(observations, recurrent_state, episode_start)
-        return self.exploration.select(q_values, epsilon), after
-
-    @api
-    def act_greedily(self, observations: Any, recurrent_state: Any = (), episode_start: Any = None) -> Any:
-        """Actions of the largest Q value, and the recurrent state after the step."""
-        q_values, after = self.q_values(observations, recurrent_state, episode_start)
-        return self.policy.greedy_of(q_values), after
-
-    @api
-    def q_values(self, observations: Any, recurrent_state: Any = (), episode_start: Any = None) -> Any:
-        """Q values (B, ..., actions), and the recurrent state after the step."""
-        features, after = self.policy.features(observations, recurrent_state, episode_start)
-        return self.policy.parameters_of(features, observations), after
 
     @api
     def gradients(self, records: Any) -> Any:
@@ -223,7 +194,7 @@ def _time_major(x: Any) -> Any:
     return ops.permute_dims(x, (1, 0, *range(2, len(x.shape))))
 
 
-class DQN(GivesGradients, ReplayAgent):
+class DQN(EpsilonGreedyAgent, GivesGradients, ReplayAgent):
     """DQN for all actions that can be counted: discrete, multi-discrete, multi-binary, and nests of them.
 
     Of several components each has Q-values of its own, see `DQNLoss` (branching: Tavakoli et al. 2018).
@@ -240,8 +211,6 @@ class DQN(GivesGradients, ReplayAgent):
     learns_in_ranks = True
     config_class: ClassVar[type[QLearningConfig]] = DQNConfig
     graph_class: ClassVar[type[DQNGraph]] = DQNGraph
-    action_kinds = COUNTABLE
-    acting_methods: ClassVar[tuple[str, ...]] = ("act", "act_greedily", "q_values")
 
     def make_root(self) -> ReplayGraph:
         if not self.recurrent:
@@ -270,27 +239,6 @@ class DQN(GivesGradients, ReplayAgent):
             "epsilon": FloatBox(add_batch_rank=True),
             "gradients": lambda root: root.policy.variables(),
         }
-
-    # -- acting --------------------------------------------------------------------------------------------------
-
-    @property
-    def epsilon(self) -> float:
-        """The present share of random actions."""
-        return float(self._epsilon(self.env_steps))
-
-    @cached_property
-    def _epsilon(self) -> Schedule:
-        return make_schedule(self.config.epsilon)
-
-    def choose_actions(
-        self, observations: Any, carried: dict[str, Any], explore: bool, preprocess: bool
-    ) -> tuple[Any, dict[str, Any], Any]:
-        if not explore:
-            actions, after = self.acting.act_greedily(observations, *carried.values())
-        else:
-            epsilon = np.full(rows_of(observations), self.epsilon, np.float32)
-            actions, after = self.acting.act(observations, epsilon, *carried.values())
-        return actions, carried, after
 
     # -- learning ------------------------------------------------------------------------------------------------
 

@@ -7,25 +7,20 @@ target network does otherwise. The paper's optimizer is RAdam; here it is Adam.
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Any, ClassVar
-
-import numpy as np
 
 from rlweave import graph
 from rlweave.agents.epochs import EpochsAgent, EpochsConfig, EpochsGraph
+from rlweave.agents.epsilon_greedy import EpsilonGreedyAgent, EpsilonGreedyGraph
 from rlweave.agents.minibatches import RowMinibatches
 from rlweave.agents.networks import IMAGE_NETWORK_HELP, with_layer_norm
-from rlweave.agents.stepping import rows_of
 from rlweave.components import EpsilonGreedy, QLambdaLoss, QPolicy
-from rlweave.components.action_leaves import COUNTABLE
 from rlweave.components.network import mlp
-from rlweave.components.schedules import Schedule, make_schedule
 from rlweave.graph import Component, api
 from rlweave.graph.assembly import InputSpace
 from rlweave.settings.config import setting
 from rlweave.settings.ranges import NOT_NEGATIVE, POSITIVE, PROBABILITY
-from rlweave.spaces import Dict, FloatBox, Space
+from rlweave.spaces import Dict, FloatBox
 from rlweave.tree import flatten_tree
 
 
@@ -56,7 +51,7 @@ class PQNConfig(EpochsConfig):
     )
 
 
-class PQNGraph(EpochsGraph):
+class PQNGraph(EpsilonGreedyGraph, EpochsGraph):
     """The component graph of PQN.
 
     Args:
@@ -84,30 +79,6 @@ class PQNGraph(EpochsGraph):
         super().__init__(scope=scope, **arguments)
         self.policy, self.loss, self.optimizer = policy, loss, optimizer
         self.exploration, self.minibatches = exploration, minibatches
-
-    @property
-    def recurrent_space(self) -> Space:
-        """Space of the recurrent state of one environment, without ranks."""
-        space: Space = self.policy.recurrent_space
-        return space
-
-    @api
-    def act(self, observations: Any, epsilon: Any, recurrent_state: Any = (), episode_start: Any = None) -> Any:
-        """Epsilon-greedy actions for observations (B, ...), and the recurrent state after the step."""
-        q_values, after = self.q_values(observations, recurrent_state, episode_start)
-        return self.exploration.select(q_values, epsilon), after
-
-    @api
-    def act_greedily(self, observations: Any, recurrent_state: Any = (), episode_start: Any = None) -> Any:
-        """Actions of the largest Q value, and the recurrent state after the step."""
-        q_values, after = self.q_values(observations, recurrent_state, episode_start)
-        return self.policy.greedy_of(q_values), after
-
-    @api
-    def q_values(self, observations: Any, recurrent_state: Any = (), episode_start: Any = None) -> Any:
-        """Q values (B, ..., actions), and the recurrent state after the step."""
-        features, after = self.policy.features(observations, recurrent_state, episode_start)
-        return self.policy.parameters_of(features, observations), after
 
     @api
     def postprocess(self, batch: Any) -> Any:
@@ -150,7 +121,7 @@ class PQNGraph(EpochsGraph):
         return loss
 
 
-class PQN(EpochsAgent):
+class PQN(EpsilonGreedyAgent, EpochsAgent):
     """PQN for all actions that can be counted: discrete, multi-discrete, multi-binary, and nests of them.
 
     Args:
@@ -165,8 +136,6 @@ class PQN(EpochsAgent):
     name: ClassVar[str] = "pqn"
     config_class = PQNConfig
     graph_class: ClassVar[type[PQNGraph]] = PQNGraph
-    action_kinds = COUNTABLE
-    acting_methods: ClassVar[tuple[str, ...]] = ("act", "act_greedily", "q_values")
 
     def graph_arguments(self) -> dict[str, Any]:
         config = self.config
@@ -187,25 +156,6 @@ class PQN(EpochsAgent):
 
     def input_spaces(self) -> dict[str, InputSpace]:
         return super().input_spaces() | {"epsilon": FloatBox(add_batch_rank=True)}
-
-    @property
-    def epsilon(self) -> float:
-        """The present share of random actions."""
-        return float(self._epsilon(self.env_steps))
-
-    @cached_property
-    def _epsilon(self) -> Schedule:
-        return make_schedule(self.config.epsilon)
-
-    def choose_actions(
-        self, observations: Any, carried: dict[str, Any], explore: bool, preprocess: bool
-    ) -> tuple[Any, dict[str, Any], Any]:
-        if not explore:
-            actions, after = self.acting.act_greedily(observations, *carried.values())
-        else:
-            epsilon = np.full(rows_of(observations), self.epsilon, np.float32)
-            actions, after = self.acting.act(observations, epsilon, *carried.values())
-        return actions, carried, after
 
     def learn(self, batch: Any) -> dict[str, Any]:
         return {**super().learn(batch), "epsilon": self.epsilon}

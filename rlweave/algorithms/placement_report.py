@@ -143,21 +143,31 @@ def _of_environments(config: TrainConfig, agent: Any) -> list[Row]:
 def _of_workers(config: TrainConfig, graph: PlanGraph, agent: Any) -> list[Row]:
     """What crosses the borders of workers with agents of their own, as the plan has it."""
     if config.placement.name == "multi_learner":
-        size = _variable_bytes(agent, trainable=True)
-        return [("rank", "rank", "gradients", size, "sync, all-reduce", "1", "0", _rule(config, "rank"))]
+        return [
+            (
+                "rank",
+                "rank",
+                "gradients",
+                _variable_bytes(agent)[1],
+                "sync, all-reduce",
+                "1",
+                "0",
+                _rule(config, "rank"),
+            )
+        ]
     if not config.has_remote_actors:
         return []
     rows: list[Row] = _of_shards(config, graph)
     if rows:
         return rows
+    weights, gradients = _variable_bytes(agent)
     for node in graph.nodes:
         for port in node.inputs:
             if port.node.runs_at == node.runs_at:
                 continue
             places = _place(port.node), _place(node)
             lag, how, rule, size = "-", "async", _rule(config, "worker"), "-"
-            gradients = port.item_type is Gradients
-            whole = _variable_bytes(agent, trainable=True) if gradients else _item_bytes(config, agent)
+            whole = gradients if port.item_type is Gradients else _item_bytes(config, agent)
             if "learner's actor" in places:
                 rule = _learner_rule(config)
             elif isinstance(node, GatherAsync):
@@ -176,7 +186,7 @@ def _of_workers(config: TrainConfig, graph: PlanGraph, agent: Any) -> list[Row]:
     for message in messages_of(graph):
         if message.receiver is not None and message.receiver.runs_at != message.sender.runs_at and not message.stored:
             places = _place(message.sender), _place(message.receiver)
-            size = _variable_bytes(agent) if message.what == "weights" else "-"
+            size = weights if message.what == "weights" else "-"
             rows.append((*places, message.what, size, "async", message.capacity, "-", message.when_full))
     return rows
 
@@ -249,19 +259,19 @@ def _item_bytes(config: TrainConfig, agent: Any) -> str:
     return f">= {steps * one:,}"
 
 
-def _variable_bytes(agent: Any, trainable: bool = False) -> str:
-    """Bytes of the variables that acting needs, or of all trainable ones; of an agent without a NumPy form, none."""
+def _variable_bytes(agent: Any) -> tuple[str, str]:
+    """Bytes of the weights that acting needs, and of gradients; of an agent without a NumPy form, none."""
     if not isinstance(agent, Agent):
-        return "-"
+        return "-", "-"
     root = agent.make_root()
     try:
         built = build(root, agent.input_spaces(), backend="numpy", static=agent.static_arguments)
     except BackendError:
-        return "-"
+        return "-", "-"
     acting = tuple(f"{root.path}/{prefix}/" for prefix in agent.acting_prefixes)
-    cells = built.store.cells.values()
-    counted = [cell for cell in cells if (cell.trainable if trainable else cell.path.startswith(acting))]
-    return f"{sum(np.asarray(cell.value).nbytes for cell in counted):,}"
+    sizes = [(cell, np.asarray(cell.value).nbytes) for cell in built.store.cells.values()]
+    weights = sum(size for cell, size in sizes if cell.path.startswith(acting))
+    return f"{weights:,}", f"{sum(size for cell, size in sizes if cell.trainable):,}"
 
 
 def _shared_action_bytes(space: Space) -> str:

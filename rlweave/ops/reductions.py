@@ -89,5 +89,8 @@ def discounted_sums(x: Array, decays: Array) -> Array:
 
     Returns:
         (T, ...).
+
+    Raises:
+        ValueError: The shapes differ.
     """
     return implementation(x, decays).discounted_sums(x, decays)

@@ -143,18 +143,8 @@ def _of_environments(config: TrainConfig, agent: Any) -> list[Row]:
 def _of_workers(config: TrainConfig, graph: PlanGraph, agent: Any) -> list[Row]:
     """What crosses the borders of workers with agents of their own, as the plan has it."""
     if config.placement.name == "multi_learner":
-        return [
-            (
-                "rank",
-                "rank",
-                "gradients",
-                _variable_bytes(agent)[1],
-                "sync, all-reduce",
-                "1",
-                "0",
-                _rule(config, "rank"),
-            )
-        ]
+        _, size = _variable_bytes(agent)
+        return [("rank", "rank", "gradients", size, "sync, all-reduce", "1", "0", _rule(config, "rank"))]
     if not config.has_remote_actors:
         return []
     rows: list[Row] = _of_shards(config, graph)
